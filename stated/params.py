@@ -39,6 +39,7 @@ from msgspec import inspect
 
 from stated.config import MAX_DEPTH
 from stated.documents import json_text
+from stated.documents.json_faults import number_fits
 from stated.domain import Domain, Kind, Operation, Revision
 from stated.errors import Refused, StatedError, Usage
 
@@ -456,7 +457,7 @@ def _one(field: Field, text: str, where: str) -> Any:
             return _integer(text, where)
         case "number":
             try:
-                if _NUMBER.match(text):
+                if _NUMBER.match(text) and number_fits(text):  # arithmetic on a vast exponent would never end
                     return Decimal(text)
             except InvalidOperation:  # an exponent beyond what decimals can hold
                 pass
